@@ -106,22 +106,24 @@ def calls(bench):
         said = json.loads(bench.call("bench", path, "--repeats", 200_000, "--warmup", 1000, "--threads", 1, "--json"))
     plan_us = 1e3 * said["plans"][0]["median_ms"]
     bench.row("the plan alone (tessera bench)", plan_us, "us", others)
-    took = lambda call, wanted, what: measure_call(bench, call, wanted, what, plan_us)
-    took(lambda: context(x, out=y), 1, "numpy, out=")
-    took(lambda: context(x), 1, "numpy, a new array")
-    took(lambda: engine.run({"x": x}), None, "engine.run, numpy, any number of samples")
+    names = {"context": context, "engine": engine, "x": x, "y": y}
+    took = lambda call, wanted, what: measure_call(bench, call, names, wanted, what, plan_us)
+    took("context(x, out=y)", 1, "numpy, out=")
+    took("context(x)", 1, "numpy, a new array")
+    took('engine.run({"x": x})', None, "engine.run, numpy, any number of samples")
     try:
         import torch
     except ImportError as error:
         return bench.leave_out(f"calls with torch: {error}")
-    tx, ty = torch.from_numpy(x), torch.from_numpy(y)
-    took(lambda: context(tx, out=ty), 3, f"torch {torch.__version__}, out=")
-    took(lambda: context(tx), 3, f"torch {torch.__version__}, a new tensor")
+    names |= {"tx": torch.from_numpy(x), "ty": torch.from_numpy(y)}
+    took("context(tx, out=ty)", 3, f"torch {torch.__version__}, out=")
+    took("context(tx)", 3, f"torch {torch.__version__}, a new tensor")
 
 
-def measure_call(bench, call, wanted, what, plan_us):
+def measure_call(bench, call, names, wanted, what, plan_us):
+    """`call` is text: a function around it would be one more call of Python's."""
     with machine_load.Others() as others:
-        times = [1e6 * t / CALLS for t in timeit.repeat(call, repeat=ROUNDS, number=CALLS)]
+        times = [1e6 * t / CALLS for t in timeit.repeat(call, globals=names, repeat=ROUNDS, number=CALLS)]
     us = statistics.median(times)
     bench.row(f"on top of the plan: {what}", us - plan_us, "us", others, wanted, call_us=us, fastest_us=min(times))
 

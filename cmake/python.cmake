@@ -38,7 +38,8 @@ macro(ts_python_module)
       endif()
       set(sources ${main} tensors.cc numpy_arrays.cc)
       list(TRANSFORM sources PREPEND ${CMAKE_SOURCE_DIR}/apps/python/)
-      nanobind_add_module(${target} NB_STATIC STABLE_ABI NB_SUPPRESS_WARNINGS ${sources})
+      # NOMINSIZE: -Os makes each small array of a call a slow string instruction.
+      nanobind_add_module(${target} NB_STATIC STABLE_ABI NOMINSIZE NB_SUPPRESS_WARNINGS ${sources})
       set_target_properties(${target} PROPERTIES OUTPUT_NAME ${module} LIBRARY_OUTPUT_DIRECTORY ${folder}
         INSTALL_RPATH "$ORIGIN")
       target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/apps)

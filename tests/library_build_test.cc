@@ -273,6 +273,44 @@ TEST(LibraryBuild, ReportsAreThoseOfTheCommands) {
             printed("sensitivity " + kModel + " --json --precision nvfp4 --samples 8 --calib " + kCalib));
 }
 
+// How the model is read goes by the same words as in a build.
+TEST(LibraryBuild, SensitivityReadsTheModelAsABuildDoes) {
+  tess_report* report = nullptr;
+  std::string said;
+  tess_sensitivity_options s{};
+  s.size = sizeof(s), s.precision = "fp8", s.calib = kCalib.c_str(), s.calib_samples = 2;
+  const char* io[] = {"logits=fp16"};
+  s.io = io, s.io_count = 1;
+  ASSERT_OK(tess_sensitivity(kModel.c_str(), &s, &report));
+  EXPECT_EQ(text_of(report), printed("sensitivity " + kModel + " --json --precision fp8 --samples 2 --io " + io[0] +
+                                     " --calib " + kCalib));
+  const auto refused = [&](const char* naming) {
+    EXPECT_EQ(code_of(tess_sensitivity(kModel.c_str(), &s, &report), &said), TESS_USAGE);
+    EXPECT_NE(said.find(naming), std::string::npos) << said;
+  };
+  io[0] = "logits=u9";
+  refused("--io");
+  io[0] = nullptr;
+  refused("io[0] is NULL");
+  s.io_count = 0;
+  const char* words[] = {"image"};
+  s.shapes = words, s.shape_count = 1;
+  refused("--shape");
+  s.shape_count = 0, s.states = words, s.state_count = 1;
+  refused("--state");
+  s.state_count = 0, s.sizes = words, s.size_count = 1;
+  refused("--size");
+  s.size_count = 0, s.family = "nobody";
+  refused("nobody");
+  const int64_t seed = -1;
+  s.family = nullptr, s.random = &seed;
+  refused("random is -1");
+  // Of a program that knows none of them.
+  s.size = offsetof(tess_sensitivity_options, family);
+  ASSERT_OK(tess_sensitivity(kModel.c_str(), &s, &report));
+  tess_report_free(report);
+}
+
 TEST(LibraryBuild, AnEngineThatStraysHasAReport) {
   const EngineFolder folder;
   const std::string engine = folder.digits("fp8", "4");

@@ -268,6 +268,8 @@ TEST(LibraryCpp, BuildsAndReports) {
   const tessera::Report ranked = tessera::sensitivity(kModel, ranking);
   EXPECT_TRUE(ranked.status.ok()) << ranked.status.message();
   EXPECT_NE(ranked.json.find("layers"), std::string::npos);
+  ranking.io = {"image=u9"};
+  EXPECT_NE(tessera::sensitivity(kModel, ranking).status.message().find("u9"), std::string::npos);
   options.progress = [](const std::string&, int64_t, int64_t) { return false; };
   EXPECT_EQ(tessera::build(kModel, path, options).code(), TESS_CANCELLED);
   options.io = {"image=u9"};

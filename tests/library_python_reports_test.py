@@ -76,6 +76,10 @@ class ReportsTest(unittest.TestCase):
         self.assertEqual(got, want)
         arrays = tessera.sensitivity(MODEL, precision="nvfp4", calib={"image": self.image[:8]})
         self.assertEqual(arrays["layers"], want["layers"])
+        with self.assertRaisesRegex(tessera.UsageError, "--io"):
+            tessera.sensitivity(MODEL, precision="nvfp4", calib=CALIB, io="logits=u9")
+        with self.assertRaisesRegex(tessera.UsageError, "nobody"):
+            tessera.sensitivity(MODEL, precision="nvfp4", calib=CALIB, family="nobody")
 
     def test_what_is_wrong(self):
         with self.assertRaises(tessera.BadInputError):

@@ -61,7 +61,7 @@ class ReleaseTest(unittest.TestCase):
     def test_a_dry_run_writes_nothing(self):
         done = self.release("--dry-run", "--allow-missing")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("tessera-1.2.3.tar.gz, tessera-1.2.3-*.whl, NOTICE, SHA256SUMS", done.stdout)
+        self.assertIn("tessera-1.2.3.tar.gz, tessera-1.2.3-*.whl, NOTICE, CHANGES.md, SHA256SUMS", done.stdout)
         self.assertFalse(self.out.exists())
 
     def test_what_is_made(self):
@@ -78,6 +78,42 @@ class ReleaseTest(unittest.TestCase):
         shutil.rmtree(self.out)
         self.assertEqual(self.release("--only", "source").returncode, 0)
         self.assertEqual((self.out / "tessera-1.2.3.tar.gz").read_bytes(), first, "the same commit, other bytes")
+
+    def test_the_changelogs_entry(self):
+        self.write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-11-19)\n\n- A thing.\n\n# Not a heading of ours\n\n"
+                   "## 1.2.2 (2026-10-01)\n\n- An old thing.\n")  # fmt: skip
+        self.commit()
+        self.assertEqual(self.release("--only", "changes").returncode, 0)
+        text = (self.out / "CHANGES.md").read_text()
+        self.assertEqual(text, "# Tessera 1.2.3 (2026-11-19)\n\n- A thing.\n\n# Not a heading of ours\n")
+        self.git("config", "user.name", "t")
+        self.git("config", "user.email", "t@t")
+        self.assertEqual(script.tag(self.tree, "1.2.3"), "v1.2.3")
+        show = ("git", "for-each-ref", "--format=%(objecttype) %(*objectname) %(contents)", "refs/tags/v1.2.3")
+        said = subprocess.run(show, cwd=self.tree, check=True, capture_output=True, text=True).stdout
+        head = subprocess.run(("git", "rev-parse", "HEAD"), cwd=self.tree, check=True, capture_output=True, text=True)
+        self.assertTrue(said.startswith(f"tag {head.stdout.strip()} Tessera 1.2.3\n\n- A thing.\n"), said)
+        self.assertIn("# Not a heading of ours", said)
+        self.assertNotIn("old", said)
+        shutil.rmtree(self.out)
+        self.turned_away("there is a tag v1.2.3 already")
+        self.write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-11-19)\n\n## 1.2.2 (2026-10-01)\n\n- An old thing.\n")
+        self.commit()
+        self.turned_away("the entry `## 1.2.3` says nothing")
+
+    def test_a_tag_is_of_a_whole_release(self):
+        for words in (("--only", "source"), ("--allow-missing",)):
+            done = self.release("--tag", *words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--tag is for a whole release", done.stderr)
+
+    def test_a_wheel_that_is_too_large(self):
+        path = pathlib.Path(self.scratch.name) / "t-1-py3-none-any.whl"
+        path.write_bytes(bytes(15_000_000))
+        script.check_size(path)
+        path.write_bytes(bytes(15_200_000))
+        with self.assertRaisesRegex(SystemExit, r"t-1-py3-none-any.whl has 15.2 MB, and a wheel at most 15"):
+            script.check_size(path)
 
     def test_what_is_missing_ends_it(self):
         """The small tree has fetched nothing, so that highway's licence is not there."""

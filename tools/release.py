@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes the files of a release: the source as a tarball, the wheel, NOTICE with the licences of what is compiled in or
-bundled, which the wheel has inside too, and SHA256SUMS over all of them.
+bundled, which the wheel has inside too, CHANGES.md with the changelog's entry, and SHA256SUMS over all of them.
 
     python3 tools/release.py OUT             # checks, then makes; OUT is a new or empty folder
     python3 tools/release.py OUT --dry-run   # checks, says what would be made, and writes nothing
     python3 tools/release.py OUT --only source,notice
+    python3 tools/release.py OUT --tag       # when all is made: the commit's tag v<version>, with the entry as its text
 
 A licence text that is not found, and a missing auditwheel, which bundles the libraries, end it; --allow-missing makes
 the files all the same, and says what they lack. It checks that the version is one, that the changelog has an entry with
 a date for it, that no tag of that name exists and that the tree is clean. The same commit gives the same tarball, byte
-for byte. Nothing is uploaded or tagged."""
+for byte. A wheel of more than 15 MB ends it. Nothing is uploaded or pushed, and nothing tagged without --tag."""
 
 import argparse
 import base64
@@ -27,7 +28,8 @@ import zipfile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-PARTS = ("source", "wheel", "notice")
+PARTS = ("source", "wheel", "notice", "changes")
+MOST_WHEEL_MB = 15  # of a wheel with sm90's kernels; indexes and users' links have limits of their own
 # System packages whose code is part of the program or is linked with it; docs/dependencies.md has the reasons.
 PACKAGES = (
     "libprotobuf-dev", "libcli11-dev", "nlohmann-json3-dev", "libfmt-dev", "zlib1g-dev", "libjpeg62-turbo-dev",
@@ -47,17 +49,27 @@ def version_of(root):
     return found.group(1) if found else None
 
 
+def entry_of(root, version):
+    """(what stands behind the version in its heading, the text below) or None."""
+    found = re.search(
+        rf"^## {re.escape(version)}\b(.*)\n((?:(?!## ).*\n?)*)", (root / "CHANGELOG.md").read_text(), re.M
+    )
+    return found and (found.group(1), found.group(2).strip())
+
+
 def complaints(root):
     """What stands against a release of this tree."""
     said = []
     version = version_of(root)
     if version is None:
         return ["CMakeLists.txt: no `project(tessera VERSION x.y.z`"]
-    entry = re.search(rf"^## {re.escape(version)}\b(.*)$", (root / "CHANGELOG.md").read_text(), re.M)
+    entry = entry_of(root, version)
     if entry is None:
         said.append(f"CHANGELOG.md: no entry `## {version}`")
-    elif not re.fullmatch(r" \(\d{4}-\d\d-\d\d\)", entry.group(1)):
-        said.append(f"CHANGELOG.md: the entry is `## {version}{entry.group(1)}`, wanted `## {version} (YYYY-MM-DD)`")
+    elif not re.fullmatch(r" \(\d{4}-\d\d-\d\d\)", entry[0]):
+        said.append(f"CHANGELOG.md: the entry is `## {version}{entry[0]}`, wanted `## {version} (YYYY-MM-DD)`")
+    elif not entry[1]:
+        said.append(f"CHANGELOG.md: the entry `## {version}` says nothing")
     if run("git", "status", "--porcelain", root=root):
         said.append("the tree is not clean: a release is a commit")
     if run("git", "tag", "--list", f"v{version}", root=root).strip():
@@ -106,7 +118,13 @@ def wheel(root, out, version):
         made[0].rename(final)
     raw.rmdir()
     add_notice(final, notice_text(root, version))
+    check_size(final)
     return [final]
+
+
+def check_size(path):
+    if (size := path.stat().st_size / 1e6) > MOST_WHEEL_MB:
+        raise SystemExit(f"release: {path.name} has {size:.1f} MB, and a wheel at most {MOST_WHEEL_MB}")
 
 
 def add_notice(path, text):
@@ -207,6 +225,20 @@ def notice(root, out, version):
     return [path]
 
 
+def changes(root, out, version):
+    heading, text = entry_of(root, version)
+    path = out / "CHANGES.md"
+    path.write_text(f"# Tessera {version}{heading}\n\n{text}\n")
+    return [path]
+
+
+def tag(root, version):
+    """Of HEAD, annotated; git's own lines are no comments here, since headings begin with their sign."""
+    text = f"Tessera {version}\n\n{entry_of(root, version)[1]}\n"
+    run("git", "tag", "--annotate", "--cleanup=verbatim", "--file=-", f"v{version}", root=root, input=text.encode())
+    return f"v{version}"
+
+
 def lacks(root, parts):
     """What these parts could not have in them here."""
     said = []
@@ -227,12 +259,15 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="check only, and say what would be made")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--tag", action="store_true", help="of all parts: tag the commit when they are made")
     parser.add_argument("--allow-missing", action="store_true", help="without licence texts or auditwheel: say so only")
     parser.add_argument("--root", type=Path, default=REPO, help=argparse.SUPPRESS)  # for the test
     o = parser.parse_args()
     parts = o.only.split(",")
     if unknown := [p for p in parts if p not in PARTS]:
         parser.error(f"--only {unknown[0]}: some of {','.join(PARTS)}, with commas")
+    if o.tag and (o.allow_missing or set(parts) != set(PARTS)):
+        parser.error("--tag is for a whole release: leave --only and --allow-missing out")
     root, out = o.root.resolve(), o.out.resolve()
     said = complaints(root)
     missing = lacks(root, parts)
@@ -248,7 +283,9 @@ def main():
     version = version_of(root)
     if o.dry_run:
         names = {"source": f"tessera-{version}.tar.gz", "wheel": f"tessera-{version}-*.whl", "notice": "NOTICE"}
-        print(f"would make in {o.out}: {', '.join(names[p] for p in PARTS if p in parts)}, SHA256SUMS")
+        names["changes"] = "CHANGES.md"
+        last = f"SHA256SUMS, and the tag v{version}" if o.tag else "SHA256SUMS"
+        print(f"would make in {o.out}: {', '.join(names[p] for p in PARTS if p in parts)}, {last}")
     if said:
         return 1
     if o.dry_run:
@@ -257,9 +294,12 @@ def main():
     files = []
     for part in PARTS:
         if part in parts:
-            files += {"source": source, "wheel": wheel, "notice": notice}[part](root, out, version)
+            made_by = {"source": source, "wheel": wheel, "notice": notice, "changes": changes}
+            files += made_by[part](root, out, version)
     checksums(out, files)
     print(f"{o.out}: {', '.join(f.name for f in files)}, SHA256SUMS")
+    if o.tag:
+        print(f"tagged {tag(root, version)}; `git push origin v{version}` publishes it")
     return 0
 
 

@@ -178,16 +178,24 @@ nb::tuple verify(const std::string& engine, const Text& inputs, const Arrays& ar
   return reported(listeners, [&](tess_report** out) { return tess_verify(engine.c_str(), &o, out); });
 }
 
-nb::tuple sensitivity(const std::string& model, const Text& precision, const Text& attention, const Text& calib,
-                      const Arrays& arrays, const Text& calib_method, int64_t calib_samples, const Text& preprocess,
-                      nb::object progress, nb::object log) {
+// Of `asked` what sensitivity has.
+nb::tuple sensitivity(const std::string& model, const BuildAsked& asked, const Arrays& arrays, nb::object progress,
+                      nb::object log) {
   Listeners listeners{std::move(progress), std::move(log), nullptr};
   const NamedArrays named(arrays);
+  const auto shapes = pointers(asked.shapes), states = pointers(asked.states), io = pointers(asked.io),
+             sizes = pointers(asked.sizes);
   tess_sensitivity_options o{};
   o.size = sizeof(o);
-  o.precision = word(precision), o.attention = word(attention);
-  o.calib = word(calib), o.calib_arrays = named.data(), o.calib_array_count = named.size();
-  o.calib_method = word(calib_method), o.calib_samples = calib_samples, o.preprocess = word(preprocess);
+  o.precision = word(asked.precision), o.attention = word(asked.attention);
+  o.calib = word(asked.calib), o.calib_arrays = named.data(), o.calib_array_count = named.size();
+  o.calib_method = word(asked.calib_method), o.calib_samples = asked.calib_samples;
+  o.preprocess = word(asked.preprocess), o.family = word(asked.family);
+  o.shapes = shapes.data(), o.shape_count = shapes.size();
+  o.states = states.data(), o.state_count = states.size();
+  o.io = io.data(), o.io_count = io.size();
+  o.sizes = sizes.data(), o.size_count = sizes.size();
+  o.random = asked.random ? &*asked.random : nullptr;
   set_listeners(o, listeners);
   return reported(listeners, [&](tess_report** out) { return tess_sensitivity(model.c_str(), &o, out); });
 }
@@ -242,7 +250,6 @@ NB_MODULE(_tessera_build, m) {
   m.def("verify", &tessera::python::verify, "engine"_a, "inputs"_a.none(), "arrays"_a, "kinds"_a.none(),
         "model"_a.none(), "family"_a.none(), "plan"_a.none(), "min_cosine"_a, "samples"_a, "seed"_a, "layers"_a,
         "progress"_a.none(), "log"_a.none());
-  m.def("sensitivity", &tessera::python::sensitivity, "model"_a, "precision"_a.none(), "attention"_a.none(),
-        "calib"_a.none(), "arrays"_a, "calib_method"_a.none(), "calib_samples"_a, "preprocess"_a.none(),
-        "progress"_a.none(), "log"_a.none());
+  m.def("sensitivity", &tessera::python::sensitivity, "model"_a, "asked"_a, "arrays"_a, "progress"_a.none(),
+        "log"_a.none());
 }

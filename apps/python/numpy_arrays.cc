@@ -35,7 +35,7 @@ tess_dtype of(int code, size_t bytes) { return {static_cast<uint8_t>(code), stat
 // Of numpy's numbers of types, which are the C types in their order.
 tess_dtype dtype_of_number(int number) {
   constexpr int kByte = 1, kLongLong = 9, kFloat = 11, kDouble = 12, kHalf = 23;
-  constexpr std::array<size_t, 5> kBytes = {1, sizeof(short), sizeof(int), sizeof(long), sizeof(long long)};
+  static constexpr std::array<size_t, 5> kBytes = {1, sizeof(short), sizeof(int), sizeof(long), sizeof(long long)};
   if (number >= kByte && number <= kLongLong + 1) {
     const int place = number - kByte;  // signed and unsigned take turns
     return of(place % 2 == 0 ? TESS_INT : TESS_UINT, kBytes[static_cast<size_t>(place / 2)]);

@@ -27,20 +27,30 @@ const Exchange* look_up(PyTypeObject* type) {
   return exchange != nullptr && exchange->major == kExchangeMajor ? exchange : nullptr;
 }
 
-// Of the types that were seen last. A copy: whoever looks at it may run code that has others remembered.
-Known known_of(PyTypeObject* type) {
-  constexpr size_t kMost = 16;
-  static auto& known = *new std::array<Known, kMost>;  // never destroyed: Python is gone by then
-  static size_t next = 0;
-  for (const Known& k : known) {
-    if (k.type.ptr() == reinterpret_cast<PyObject*>(type)) return k;
+// Types that were seen last.
+std::array<Known, 16>& seen_types() {
+  static auto& known = *new std::array<Known, 16>;  // never destroyed: Python is gone by then
+  return known;
+}
+
+// Null: not seen lately. It stands until code of Python's runs, which may have others remembered.
+const Known* find_known(PyTypeObject* type) {
+  for (const Known& k : seen_types()) {
+    if (k.type.ptr() == reinterpret_cast<PyObject*>(type)) return &k;
   }
+  return nullptr;
+}
+
+Known known_of(PyTypeObject* type) {
+  static size_t next = 0;
+  if (const Known* const k = find_known(type)) return *k;
   Known found = {nb::borrow(reinterpret_cast<PyObject*>(type)), look_up(type), {}};
   if (found.exchange != nullptr) {
     found.is_negated = nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "is_neg"));
     PyErr_Clear();
   }
-  Known forgotten = std::exchange(known[next++ % kMost], found);  // it goes when all is in order again
+  auto& seen = seen_types();
+  const Known forgotten = std::exchange(seen[next++ % seen.size()], found);  // it goes when all is in order again
   return found;
 }
 
@@ -58,7 +68,10 @@ void raise(void*, const char* kind, const char* message) { PyErr_Format(PyExc_Ru
 
 }  // namespace
 
-const Exchange* exchange_of(nb::handle object) { return known_of(Py_TYPE(object.ptr())).exchange; }
+const Exchange* exchange_of(nb::handle object) {
+  const Known* const k = find_known(Py_TYPE(object.ptr()));
+  return k != nullptr ? k->exchange : known_of(Py_TYPE(object.ptr())).exchange;
+}
 
 Borrowed::~Borrowed() {
   if (buffered_) PyBuffer_Release(&buffer_);

@@ -112,8 +112,20 @@ typedef struct tess_sensitivity_options {
   tess_progress_function progress;
   tess_log_function log;
   void* user; /* of both functions */
+  /* How the model is read: as in tess_build_options, but that an axis or a size has one number. */
+  const char* family;
+  const char* const* shapes;
+  size_t shape_count;
+  const char* const* states;
+  size_t state_count;
+  const char* const* io;
+  size_t io_count;
+  const char* const* sizes;
+  size_t size_count;
+  const int64_t* random;
 } tess_sensitivity_options;
-/* Ranks the layers of the ONNX file `model` by what their low precision costs. In its turn with tess_build. */
+/* Ranks the layers of the ONNX file, or the family's checkpoint, `model` by what their low precision costs. In its turn
+ * with tess_build. */
 TESS_API tess_status* tess_sensitivity(const char* model, const tess_sensitivity_options* options, tess_report** out);
 
 #ifdef __cplusplus

@@ -64,6 +64,10 @@ struct SensitivityOptions {
   int64_t calib_samples = 0;
   ProgressFunction progress = {};
   LogFunction log = {};
+  // How the model is read.
+  std::string family;
+  std::vector<std::string> shape, state, io, size;
+  std::optional<int64_t> random;
 };
 
 // What a command prints with --json. An engine that strays has both, a report and TESS_VERIFY_FAILED.
@@ -173,15 +177,22 @@ inline Report verify(const std::string& engine, const VerifyOptions& options = {
   return detail::report_of(status, report);
 }
 
-// Ranks the layers of an ONNX file by what their low precision costs.
+// Ranks the layers of an ONNX file, or with a family of a checkpoint's folder, by what their low precision costs.
 inline Report sensitivity(const std::string& model, const SensitivityOptions& options) {
   const detail::Arrays arrays(options.calib_arrays);
+  const auto shapes = detail::pointers(options.shape), states = detail::pointers(options.state),
+             io = detail::pointers(options.io), sizes = detail::pointers(options.size);
   tess_sensitivity_options o{};
   o.size = sizeof(o);
   o.precision = detail::text(options.precision), o.attention = detail::text(options.attention);
   o.calib = detail::text(options.calib), o.calib_arrays = arrays.data(), o.calib_array_count = arrays.size();
   o.calib_method = detail::text(options.calib_method), o.calib_samples = options.calib_samples;
-  o.preprocess = detail::text(options.preprocess);
+  o.preprocess = detail::text(options.preprocess), o.family = detail::text(options.family);
+  o.shapes = shapes.data(), o.shape_count = shapes.size();
+  o.states = states.data(), o.state_count = states.size();
+  o.io = io.data(), o.io_count = io.size();
+  o.sizes = sizes.data(), o.size_count = sizes.size();
+  o.random = options.random ? &*options.random : nullptr;
   detail::Listeners listeners{options.progress, options.log};
   listeners.listen(o);
   tess_report* report = nullptr;

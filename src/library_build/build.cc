@@ -9,21 +9,11 @@
 #include "base/progress_sink.h"
 #include "library/structs.h"
 #include "library_build/job.h"
+#include "library_build/words.h"
 #include "plan/engine_file.h"
 
 namespace tessera {
 namespace {
-
-// A list of the caller's words. `name`: of the field.
-Result<std::vector<std::string>> words_of(const char* name, const char* const* words, size_t count) {
-  if (count > 0) TS_TRY(check_argument(words, name));
-  std::vector<std::string> all;
-  for (size_t i = 0; i < count; ++i) {
-    if (words[i] == nullptr) return usage_error(cat(name, "[", i, "] is NULL"));
-    all.emplace_back(words[i]);
-  }
-  return all;
-}
 
 Result<std::vector<int64_t>> batches_of(const tess_build_options& o) {
   if (o.batch_count > 0) TS_TRY(check_argument(o.batches, "batches"));
@@ -40,14 +30,9 @@ Result<std::vector<int64_t>> batches_of(const tess_build_options& o) {
 
 // What the command's line checks before anybody reads its words.
 Status check_numbers(const tess_build_options& o) {
-  const auto within = [](const char* name, int64_t number, int64_t most) {
-    if (number >= 0 && number <= most) return Status();
-    return usage_error(cat(name, " is ", number, ": 0 to ", most));
-  };
-  TS_TRY(within("calib_samples", o.calib_samples, kMostCalibSamples));
-  TS_TRY(within("golden_samples", o.golden_samples, kMostGoldenSamples));
-  if (o.random != nullptr) TS_TRY(within("random", *o.random, INT64_MAX));
-  if (o.seed != nullptr) TS_TRY(within("seed", *o.seed, INT64_MAX));
+  TS_TRY(check_number("calib_samples", o.calib_samples, kMostCalibSamples));
+  TS_TRY(check_number("golden_samples", o.golden_samples, kMostGoldenSamples));
+  if (o.seed != nullptr) TS_TRY(check_number("seed", *o.seed, INT64_MAX));
   if (o.min_cosine != nullptr && !(*o.min_cosine >= -1 && *o.min_cosine <= 1))
     return usage_error(cat("min_cosine is ", *o.min_cosine, ": from -1 to 1"));
   return {};
@@ -56,18 +41,14 @@ Status check_numbers(const tess_build_options& o) {
 // `calib`: the file of the arrays, or of the caller.
 Result<BuildFlags> flags_of(const tess_build_options& o, const std::string& calib) {
   BuildFlags f;
-  f.family = word(o.family), f.precision = word(o.precision), f.attention = word(o.attention);
+  f.precision = word(o.precision), f.attention = word(o.attention);
   f.recipe = word(o.recipe), f.accumulate = word(o.accumulate), f.calib = calib;
   if (o.target != nullptr) f.target = o.target;
   f.sparsity = word(o.sparsity), f.sparsity_by = word(o.sparsity_by), f.refine = word(o.refine);
   f.calibration = {.method = word(o.calib_method), .preprocess = word(o.preprocess), .samples = o.calib_samples};
-  TS_ASSIGN(f.shapes, words_of("shapes", o.shapes, o.shape_count));
-  TS_ASSIGN(f.states, words_of("states", o.states, o.state_count));
-  TS_ASSIGN(f.io, words_of("io", o.io, o.io_count));
-  TS_ASSIGN(f.sizes, words_of("sizes", o.sizes, o.size_count));
+  TS_TRY(take_model_words(o, f));
   TS_ASSIGN(f.graphs, words_of("graphs", o.graphs, o.graph_count));
   TS_ASSIGN(f.allow, words_of("allow", o.allow, o.allow_count));
-  if (o.random != nullptr) f.random = *o.random;
   f.schedule = word(o.schedule), f.golden = word(o.golden), f.tuning = word(o.tuning);
   f.tune = o.tune != 0, f.chains = o.chains != 0, f.keep_norms = o.keep_norms != 0, f.no_verify = o.no_verify != 0;
   return f;

@@ -6,6 +6,7 @@
 #include "calibrate/ranges_file.h"
 #include "library/structs.h"
 #include "library_build/job.h"
+#include "library_build/words.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "sensitivity/rank_layers.h"
@@ -16,13 +17,8 @@ namespace {
 
 constexpr int64_t kMostSamples = 1 << 20;  // as --samples
 
-Status check_samples(const char* name, int64_t samples) {
-  if (samples >= 0 && samples <= kMostSamples) return {};
-  return usage_error(cat(name, " is ", samples, ": 0 to ", kMostSamples));
-}
-
 Result<ComparisonOptions> options_of(const tess_verify_options& o) {
-  TS_TRY(check_samples("samples", o.samples));
+  TS_TRY(check_number("samples", o.samples, kMostSamples));
   if (o.seed < 0) return usage_error(cat("seed is ", o.seed, ": 0 or more"));
   if (!(o.min_cosine >= 0 && o.min_cosine <= 1))
     return usage_error(cat("min_cosine is ", o.min_cosine, ": from 0, none, to 1"));
@@ -77,7 +73,7 @@ Status sensitivity(const char* model, const tess_sensitivity_options* options, t
   TS_TRY(read_struct(options, TS_UP_TO(tess_sensitivity_options, user), "tess_sensitivity_options", asked));
   const Job job(asked.progress, asked.log, asked.user);
   TS_TRY(job.status());
-  TS_TRY(check_samples("calib_samples", asked.calib_samples));
+  TS_TRY(check_number("calib_samples", asked.calib_samples, kMostSamples));
   if (asked.precision == nullptr) return usage_error("precision is NULL: the one that layers are tried in");
   if ((asked.calib != nullptr) == (asked.calib_array_count > 0))
     return usage_error("the ranking is made on samples: give calib or calib_arrays, one of the two");
@@ -92,7 +88,9 @@ Status sensitivity(const char* model, const tess_sensitivity_options* options, t
                                   .method = {},
                                   .preprocess = word(asked.preprocess),
                                   .quiet = false}};
-  how.load.exact = false;
+  ModelFlags read;
+  TS_TRY(take_model_words(asked, read));
+  TS_ASSIGN(how.load, load_options(read));
   if (asked.calib_method != nullptr) {
     TS_ASSIGN(how.calibration.method, parse_range_method(asked.calib_method));
   }

@@ -104,6 +104,15 @@ class CudaExecutor : public Executor {
     return call([&] { return enqueue_now(inputs, outputs, static_cast<cudaStream_t>(stream.handle)); });
   }
 
+  Status enqueue_through(void* const* table, Stream stream) override {
+    return call([&] {
+      Memory through = memory_;
+      through.input_slots = table;
+      through.output_slots = table + plan_.inputs.size();
+      return launch_in(through, static_cast<cudaStream_t>(stream.handle));
+    });
+  }
+
   Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats, int warmup) override {
     return call([&] { return time_runs_now(inputs, repeats, warmup); });
   }
@@ -211,7 +220,11 @@ class CudaExecutor : public Executor {
     direct.outputs = outputs;
     direct.input_slots = nullptr;
     direct.output_slots = nullptr;
-    place_views(plan_, direct, steps_);
+    return launch_in(direct, stream);
+  }
+
+  Status launch_in(const Memory& memory, cudaStream_t stream) {
+    place_views(plan_, memory, steps_);
     const Status launched = launch_all(stream);
     place_views(plan_, memory_, steps_);
     return launched;

@@ -81,6 +81,13 @@ class Executor {
   // caller's business that the executor outlives the graph, and that no replay meets another replay or another run of
   // this executor or state: they use the same arena.
   virtual Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) = 0;
+  // CUDA plans, on a stream under capture: the steps, which find inputs and outputs through a table of pointers in
+  // device memory when they run: the plan's inputs in their order, then its outputs. Those of ports in a state are not
+  // read. So the captured graph serves any buffers, and whoever launches it sees to the table.
+  virtual Status enqueue_through(void* const* table, Stream stream) {
+    (void)table, (void)stream;
+    return machine_error("a plan that runs on the host has no table of buffers");
+  }
   // Milliseconds of each of `repeats` runs after `warmup` others, inputs resident where the plan runs (CUDA: events
   // around graph launches).
   virtual Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "runtime/batches.h"
 #include "runtime/bind.h"
+#include "runtime/cuda_slots.h"
 
 namespace tessera {
 namespace {
@@ -249,46 +250,66 @@ Status Session::put_runs(std::span<const void* const> inputs, std::span<void* co
 
 Status Session::record() {
   if (route_->recording_ != nullptr) return {};
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  const auto make = [&](const PortOf& p, bool input) -> Status {
-    DeviceBuffer buffer;
-    TS_TRY(
-        buffer.allocate(static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]))));
-    if (input) in.push_back(buffer.data());
-    if (!input) out.push_back(buffer.data());
-    route_->buffers_.push_back(std::move(buffer));
-    return {};
-  };
-  route_->buffers_.clear();
-  for (const PortOf& p : route_->inputs_) TS_TRY(make(p, true));
-  for (const PortOf& p : route_->outputs_) TS_TRY(make(p, false));
-  for (const Route::Item& item : route_->items_) TS_TRY(executor_of(*item.plan).status());  // before a capture
+  size_t slots = 0;
+  for (const Route::Item& item : route_->items_) {
+    TS_TRY(executor_of(*item.plan).status());  // before a capture
+    slots += item.in.size() + item.out.size();
+  }
+  TS_TRY(route_->table_.allocate(slots * sizeof(void*)));
   auto recording = std::make_unique<Recording>();
-  TS_TRY(recording->record([&](Stream stream) { return put_runs(in, out, stream, /*host=*/false); }));
+  TS_TRY(recording->record([&](Stream stream) -> Status {
+    auto* const* table = reinterpret_cast<void* const*>(route_->table_.data());
+    for (const Route::Item& item : route_->items_) {
+      TS_ASSIGN(Executor* const executor, executor_of(*item.plan));
+      for (int64_t t = 0; t < item.times; ++t)
+        TS_TRY(executor->enqueue_through(table, stream).at(cat("graph '", item.plan->graph, "'")));
+      table += item.in.size() + item.out.size();
+    }
+    return {};
+  }));
   route_->recording_ = std::move(recording);
   return {};
 }
 
-Status Session::launch(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) {
-  const auto bytes = [](const PortOf& p, bool input) {
-    return static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]));
+// Contract: what the stream does next comes after the run before (StreamOrder).
+Status Session::show(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) {
+  Route& r = *route_;
+  r.wanted_.clear();
+  for (const Route::Item& item : r.items_) {
+    for (const size_t i : item.in) r.wanted_.push_back(i == kOwn ? nullptr : const_cast<void*>(inputs[i]));
+    for (const size_t o : item.out) r.wanted_.push_back(o == kOwn ? nullptr : outputs[o]);
+  }
+  if (r.wanted_ == r.in_table_) return {};
+  r.in_table_.clear();  // until the write is on its way
+  TS_TRY(write_slots(reinterpret_cast<void**>(r.table_.data()), r.wanted_, stream));
+  r.in_table_ = r.wanted_;
+  return {};
+}
+
+Status Session::make_buffers() {
+  if (!route_->buffers_.empty()) return {};
+  std::vector<DeviceBuffer> made;
+  const auto make = [&](const PortOf& p, bool input) {
+    const Port& port = (input ? p.plan->inputs : p.plan->outputs)[p.port];
+    return made.emplace_back().allocate(static_cast<size_t>(port_bytes(*p.plan, port)));
   };
-  for (size_t i = 0; i < inputs.size(); ++i)
-    TS_TRY(copy_on_device(route_->buffers_[i].data(), inputs[i], bytes(route_->inputs_[i], true), stream));
-  TS_TRY(route_->recording_->launch(stream));
-  for (size_t o = 0; o < outputs.size(); ++o)
-    TS_TRY(copy_on_device(outputs[o], route_->buffers_[inputs.size() + o].data(), bytes(route_->outputs_[o], false),
-                          stream));
+  for (const PortOf& p : route_->inputs_) TS_TRY(make(p, true));
+  for (const PortOf& p : route_->outputs_) TS_TRY(make(p, false));
+  route_->buffers_ = std::move(made);
   return {};
 }
 
 Status Session::fill_buffers(std::span<const void* const> inputs) {
+  TS_TRY(make_buffers());
   for (size_t i = 0; i < inputs.size(); ++i)
     TS_TRY(copy_to_device(route_->buffers_[i].data(), inputs[i],
                           static_cast<size_t>(port_bytes(*route_->inputs_[i].plan,
                                                          route_->inputs_[i].plan->inputs[route_->inputs_[i].port]))));
-  return {};
+  std::vector<void*> all;
+  for (const DeviceBuffer& b : route_->buffers_) all.push_back(b.data());
+  const std::span<void* const> buffers(all);
+  const std::vector<const void*> in(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(inputs.size()));
+  return show(in, buffers.subspan(inputs.size()), route_->recording_->stream());
 }
 
 Result<std::vector<double>> Session::time_runs(std::span<const void* const> inputs, int repeats, int warmup) {
@@ -362,7 +383,8 @@ Status Session::enqueue(std::span<const void* const> inputs, std::span<void* con
   }
   TS_TRY(record());
   TS_TRY(state_->order().wait(stream));
-  const Status launched = launch(inputs, outputs, stream);
+  Status launched = show(inputs, outputs, stream);
+  if (launched.ok()) launched = route_->recording_->launch(stream);
   TS_TRY(state_->order().note(stream));  // also after an error: part of it may be on its way
   return launched;
 }

@@ -72,8 +72,12 @@ class Session {
     const std::map<std::string, const Plan*>* plans_ = nullptr;
     std::vector<Item> items_;
     std::vector<PortOf> inputs_, outputs_;
+    // On a GPU. The recorded runs find the buffers through the table (cuda_slots.h): per item its plan's inputs, then
+    // its outputs.
     std::unique_ptr<Recording> recording_;
-    std::vector<DeviceBuffer> buffers_;  // of the recording: inputs, then outputs
+    DeviceBuffer table_;
+    std::vector<void*> in_table_, wanted_;  // empty: unknown
+    std::vector<DeviceBuffer> buffers_;     // of runs from host memory: inputs, then outputs
   };
 
   // From now on these plans, by graph, as SessionOptions::cases names them; graphs that are not named keep theirs. The
@@ -123,9 +127,11 @@ class Session {
   // Every run of the schedule in order, with these buffers.
   Status put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream, bool host);
   Status record();
-  Status fill_buffers(std::span<const void* const> inputs);  // of the recording
-  // Copies to the recording's buffers, its launch, and copies from them, on the stream.
-  Status launch(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
+  Status make_buffers();
+  // From the host into the route's buffers, which the table then shows.
+  Status fill_buffers(std::span<const void* const> inputs);
+  // Has the recorded runs use these buffers, in the order of the stream.
+  Status show(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
 
   const Engine& engine_;
   const SessionOptions options_;

@@ -277,6 +277,45 @@ TEST(Session, ScheduleIsOneGraph_cuda) {
     EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), after(test_input(kCount, turn % 1000), 10)) << turn;
 }
 
+// The schedule's graph reads and writes the caller's memory, wherever it begins: in the order of the stream, and of
+// other calls, which use other memory.
+TEST(Session, FindsTheCallersBuffers_cuda) {
+  SKIP_WITHOUT_GPU();
+  const Engine e = counting_engine(Arch::cuda);
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  const TestStream stream;
+  const DeviceFloats x(kCount, 1), y(kCount, 3), other_x(kCount), other_y(kCount);
+  const auto put = [&](const DeviceFloats& from, const DeviceFloats& to) {
+    const void* in[] = {from.data()};
+    void* out[] = {to.data()};
+    const Status s = (*session)->enqueue(in, out, {stream.get()});
+    ASSERT_TRUE(s.ok()) << s.message();
+  };
+  for (int turn = 0; turn < 8; ++turn) {
+    const std::vector<float> numbers = test_input(kCount, turn), others = test_input(kCount, turn + 100);
+    x.put(std::vector<float>(kCount, 7), stream.get());  // not what is read: the next one comes before the call
+    x.put(numbers, stream.get());
+    put(x, y);
+    x.put(std::vector<float>(kCount, 8), stream.get());  // nor what comes after it
+    std::vector<float> got(kCount, -1);
+    if (turn % 2 == 1) {  // a run from host memory in between, which has buffers of its own
+      const void* in[] = {others.data()};
+      void* out[] = {got.data()};
+      ASSERT_TRUE((*session)->run(in, out).ok());
+      EXPECT_EQ(got, after(others, 10)) << turn;
+    } else {
+      other_x.put(others, stream.get());
+      put(other_x, other_y);
+      stream.wait();
+      EXPECT_EQ(other_y.get(), after(others, 10)) << turn;
+    }
+    stream.wait();
+    EXPECT_EQ(y.get(), after(numbers, 10)) << turn;
+    EXPECT_EQ(x.get(), std::vector<float>(kCount, 8)) << turn;
+  }
+}
+
 // A graph for each combination, one after the other on two streams: they share the state and the executors' memory.
 TEST(Session, PlansOfFewerRowsUseTheFrontOfTheState_cuda) {
   SKIP_WITHOUT_GPU();

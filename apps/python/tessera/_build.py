@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import _tessera_build
+
     Progress = Callable[[str, int, int], None]
     Samples = str | os.PathLike[str] | Mapping[str, Any] | None
 
@@ -65,7 +67,7 @@ def build(
     from . import _tessera_build
 
     path, arrays = _arrays("calib", calib)
-    given = {
+    given = _model_words(shape, state, io, family, size, random) | {
         "precision": _words("precision", precision),
         "attention": _words("attention", attention),
         "recipe": _some_path("recipe", recipe),
@@ -76,12 +78,6 @@ def build(
         "calib_samples": _count("calib_samples", calib_samples, 63),
         "allow": _names("allow", allow),
         "verify": bool(verify),
-        "shapes": _names("shape", shape),
-        "states": _names("state", state),
-        "io": _names("io", io),
-        "family": _words("family", family),
-        "sizes": _names("size", size),
-        "random": None if random is None else _count("random", random, 63),
         "graphs": _names("graph", graph),
         "schedule": _words("schedule", schedule),
         "accumulate": _words("accumulate", accumulate),
@@ -99,15 +95,34 @@ def build(
         "seed": None if seed is None else _count("seed", seed, 63),
         "min_cosine": None if min_cosine is None else _number("min_cosine", min_cosine),
     }
-    asked = _tessera_build.BuildAsked()
-    for name, value in given.items():
-        if value is not None:
-            setattr(asked, name, value)
+    asked = _asked(given)
     from_, to = _path("model", model), _path("output", output)
     with _Watching(progress) as watching:
         code, said, layers = _tessera_build.build(from_, to, asked, arrays, watching.function, _log)
     if code != 0:
         _raise(code, said, layers)
+
+
+def _model_words(shape: Any, state: Any, io: Any, family: Any, size: Any, random: Any) -> dict[str, Any]:
+    """How a model is read."""
+    return {
+        "shapes": _names("shape", shape),
+        "states": _names("state", state),
+        "io": _names("io", io),
+        "family": _words("family", family),
+        "sizes": _names("size", size),
+        "random": None if random is None else _count("random", random, 63),
+    }
+
+
+def _asked(given: dict[str, Any]) -> _tessera_build.BuildAsked:
+    from . import _tessera_build
+
+    asked = _tessera_build.BuildAsked()
+    for name, value in given.items():
+        if value is not None:
+            setattr(asked, name, value)
+    return asked
 
 
 def _batches(batch: Any) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from . import _tessera
 from ._arguments import _count, _name, _names, _number, _path, _some_path, _words
-from ._build import _arrays, _log, _Watching
+from ._build import _arrays, _asked, _log, _model_words, _Watching
 from ._errors import _raise
 
 TYPE_CHECKING = False
@@ -76,23 +76,34 @@ def sensitivity(
     calib_method: str | None = None,
     calib_samples: int = 0,
     preprocess: str | None = None,
+    shape: str | Sequence[str] = (),
+    state: str | Sequence[str] = (),
+    io: str | Sequence[str] = (),
+    family: str | None = None,
+    size: str | Sequence[str] = (),
+    random: int | None = None,
     progress: bool | Progress = False,
 ) -> dict[str, Any]:
-    """`tessera sensitivity --json` of an ONNX file: its layers, the one whose low precision costs most first.
-    `calib`: a path, or arrays by the names of the inputs."""
+    """`tessera sensitivity --json` of an ONNX file, or with `family` of a checkpoint's folder: its layers, the one
+    whose low precision costs most first. `calib`: a path, or arrays by the names of the inputs. How the model is read
+    (`shape`, `state`, `io`, `family`, `size`, `random`): as `build` has it."""
     from . import _tessera_build
 
     path, arrays = _arrays("calib", calib)
+    given = _model_words(shape, state, io, family, size, random) | {
+        "precision": _name("precision", precision),
+        "attention": _words("attention", attention),
+        "calib": path,
+        "calib_method": _words("calib_method", calib_method),
+        "calib_samples": _count("calib_samples", calib_samples, 63),
+        "preprocess": _words("preprocess", preprocess),
+    }
+    asked = _asked(given)
     with _Watching(progress) as watching:
         (code, said, refused), text = _tessera_build.sensitivity(
             _path("model", model),
-            _name("precision", precision),
-            _words("attention", attention),
-            path,
+            asked,
             arrays,
-            _words("calib_method", calib_method),
-            _count("calib_samples", calib_samples, 63),
-            _words("preprocess", preprocess),
             watching.function,
             _log,
         )

@@ -64,13 +64,8 @@ def verify(
 ) -> tuple[_Said, str]: ...
 def sensitivity(
     model: str,
-    precision: str | None,
-    attention: str | None,
-    calib: str | None,
+    asked: BuildAsked,
     arrays: list[tuple[str, Any]],
-    calib_method: str | None,
-    calib_samples: int,
-    preprocess: str | None,
     progress: Callable[[str, int, int], None] | None,
     log: Callable[[int, str], None] | None,
 ) -> tuple[_Said, str]: ...
