@@ -3,7 +3,8 @@
 
 TIMM: timm's name -> "size" of the picture, the rest is given to timm.
 TRANSFORMERS: name -> class, its configuration (given the module), its inputs (a shape, or a dict of shapes and of
-`ids(...)`), the outputs that count. Random weights make any of them meaningless; only the structure counts."""
+`ids(...)`), the outputs that count ("": what forward gives). Random weights make any of them meaningless; only the
+structure counts."""
 
 import dataclasses
 
@@ -15,6 +16,13 @@ class Ids:
     shape: tuple
     least: int
     below: int
+
+
+@dataclasses.dataclass
+class Fixed:
+    """Not an input: whole numbers, or a word of forward, that the export holds as they are."""
+
+    values: object
 
 
 def ids(*shape, least=3, below=90):
