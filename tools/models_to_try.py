@@ -785,20 +785,4 @@ TRANSFORMERS = {
         MASKED,
         LAST,
     ),
-    "hf:modernbert": (
-        "ModernBertModel",
-        lambda t: t.ModernBertConfig(
-            **text(
-                num_hidden_layers=3,
-                local_attention=8,
-                pad_token_id=0,
-                bos_token_id=1,
-                eos_token_id=2,
-                cls_token_id=1,
-                sep_token_id=2,
-            )
-        ),
-        {"input_ids": ids(1, 12)},
-        LAST,
-    ),
 }

@@ -459,6 +459,22 @@ MORE_TRANSFORMERS = {
         WORDS,
         LAST,
     ),
+    "hf:modernbert": (
+        "ModernBertModel",
+        lambda t: t.ModernBertConfig(
+            **text(
+                num_hidden_layers=3,
+                local_attention=8,
+                pad_token_id=0,
+                bos_token_id=1,
+                eos_token_id=2,
+                cls_token_id=1,
+                sep_token_id=2,
+            )
+        ),
+        WORDS,
+        LAST,
+    ),
     "hf:layoutlm": (
         "LayoutLMModel",
         lambda t: t.LayoutLMConfig(**text(max_2d_position_embeddings=64)),
