@@ -142,7 +142,8 @@ class Arrays(unittest.TestCase):
                 tessera("run", "one.tess", "-i", "one.npz", "-o", "one_out.npz")
                 got = np.load(self.folder / "one_out.npz")
                 for name, wanted in want.items():
-                    wanted = np.broadcast_to(wanted, (lead or (1,)) + np.shape(wanted))
+                    wanted = np.broadcast_to(wanted, lead + np.shape(wanted))
+                    self.assertEqual(got[name].shape, wanted.shape)
                     np.testing.assert_allclose(got[name], wanted, rtol=0, atol=1e-5)
         tessera("verify", "one.tess", "--model", "one.onnx")
         said = "share no batch ('x' [2,4,8], 'positions' [4], 'time' [] -> 'y' [2,8], 'z' [4,8], 'largest' [])"
@@ -152,6 +153,46 @@ class Arrays(unittest.TestCase):
             self.assertIn("leave --batch out", told)
         np.savez(self.folder / "one.npz", x=x[:, :3], positions=positions, time=time)
         self.assertIn("array 'x' has shape [3,3,8]", failure("run", "one.tess", "-i", "one.npz", code=3))
+
+    def test_a_first_axis_that_is_mixed_is_no_batch(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to make models with")
+        helper = onnx.helper
+        value = lambda name, shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        random = np.random.default_rng(11)
+        w, x = (random.standard_normal(shape).astype("f4") for shape in ((8, 8), (4, 8)))
+        softmax = lambda s: (
+            np.exp(s - s.max(-1, keepdims=True)) / np.exp(s - s.max(-1, keepdims=True)).sum(-1, keepdims=True)
+        )
+        # Four frames that attend to one another, or four images that do not.
+        mixed = [
+            helper.make_node("Transpose", ["p"], ["t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "t"], ["s"]),
+        ]
+        apart = [helper.make_node("Identity", ["p"], ["s"])]
+        for name, nodes, scores in (("mixed", mixed, x @ (x @ w).T), ("apart", apart, x @ w)):
+            nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], name="proj"), *nodes]
+            nodes.append(helper.make_node("Softmax", ["s"], ["y"], axis=-1))
+            graph = helper.make_graph(
+                nodes,
+                name,
+                [value("x", [4, 8])],
+                [value("y", list(scores.shape))],
+                [onnx.numpy_helper.from_array(w, "w")],
+            )
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+            onnx.save(model, self.folder / f"{name}.onnx")
+            np.savez(self.folder / "x.npz", x=x)
+            said = tessera("build", f"{name}.onnx", "-o", "m.tess", "--precision", "fp32").stderr
+            self.assertEqual("it is one sample" in " ".join(said.split()), name == "mixed")
+            tessera("verify", "m.tess", "--model", f"{name}.onnx")
+            for what in (("m.tess",), (f"{name}.onnx", "--precision", "fp32")):
+                tessera("run", *what, "-i", "x.npz", "-o", "y.npz")
+                got = np.load(self.folder / "y.npz")["y"]
+                self.assertEqual(got.shape, scores.shape)
+                np.testing.assert_allclose(got, softmax(scores), rtol=0, atol=1e-5)
 
     def test_inputs_and_outputs_in_16_bits(self):
         image = np.load(self.folder / "in.npz")["image"].astype("f2")

@@ -72,8 +72,8 @@ struct Planned {
   Result<Plan> plan = refused("not made");
 };
 
-void make(const Sizes& sizes, const Asked& asked, Planned& p) {
-  p.model = canonical(block(sizes));
+void make_graph(const std::string& text, const Asked& asked, Planned& p) {
+  p.model = canonical(text);
   for (const Value& v : p.model.values) p.ranges.values[v.name] = 4.0f;
   p.lowering.types.precision = asked.precision;
   p.lowering.types.attention = asked.attention;
@@ -84,6 +84,8 @@ void make(const Sizes& sizes, const Asked& asked, Planned& p) {
   ConstantPool pool(p.engine.constants);
   p.plan = lower(p.model, p.lowering, pool);
 }
+
+void make(const Sizes& sizes, const Asked& asked, Planned& p) { make_graph(block(sizes), asked, p); }
 
 const std::vector<Sizes>& all_sizes() {
   static const std::vector<Sizes> kAll = {
@@ -139,6 +141,46 @@ TEST(PaddedPlan, ComputesTheSameNumbers) {
       const bool codes = std::string(asked.precision).ends_with("8");
       EXPECT_LE(relative_error((*got)[0], (*want)[0]), codes ? 0x1p-6 : 0x1p-9);
     }
+  }
+}
+
+// Windows of an image as rows of 24 and 12 numbers, and a layer whose rows have other axes than what they are made of:
+// kernels that cannot pad codes pad what is rounded to them, in its own axes.
+constexpr const char* kWindows = R"(graph windows {
+  in %image: f32[2,64,32]
+  const %we: f32[24,32] = seed(1)
+  const %gain: f32[24] = seed(2)
+  const %w1: f32[12,24] = seed(3)
+  const %w2: f32[48,12] = seed(4)
+  const %w3: f32[32,48] = seed(5)
+  %x: f32[2,64,24] = matmul(%image, %we) @"embed"
+  %n: f32[2,64,24] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
+  %v: f32[2,2,2,4,4,24] = view(%n) {offset=0, strides=[1536,768,96,192,24,1]}
+  %c: f32[2,2,2,4,4,24] = copy(%v) @"windows"
+  %r: f32[8,16,24] = view(%c) {offset=0, strides=[384,24,1]}
+  %a: f32[8,16,12] = matmul(%r, %w1) then act(silu) @"blocks.0.fc1"
+  %t: f32[2,64,12] = view(%a) {offset=0, strides=[768,12,1]}
+  %b: f32[2,64,48] = matmul(%t, %w2) @"blocks.0.fc2"
+  %y: f32[2,64,32] = matmul(%b, %w3) @"head"
+  out %y
+})";
+
+TEST(PaddedPlan, RowsOfWindowsArePaddedInTheirOwnAxes) {
+  for (const char* precision : {"fp8", "int8"}) {
+    SCOPED_TRACE(precision);
+    Planned p;
+    make_graph(kWindows, {precision, ""}, p);
+    ASSERT_TRUE(p.plan.ok()) << p.plan.status().message();
+    const Validation v = validate_plan(p.engine.constants, *p.plan, p.model, {.ranges = &p.ranges});
+    EXPECT_TRUE(v.faults.empty()) << v.faults[0];
+    Graph typed = p.model;
+    ASSERT_TRUE(quantize(typed, p.lowering.types).ok());
+    const auto lowered = lower_graph(p.model, p.lowering);
+    ASSERT_TRUE(lowered.ok()) << lowered.status().message();
+    const std::vector<testing::Numbers> in = testing::random_inputs(p.model, 5);
+    const auto want = testing::run_graph(typed, in), got = testing::run_graph(*lowered, in);
+    ASSERT_TRUE(want.ok() && got.ok()) << want.status().message() << got.status().message();
+    EXPECT_LE(relative_error((*got)[0], (*want)[0]), 0x1p-6);
   }
 }
 

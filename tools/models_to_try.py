@@ -3,7 +3,8 @@
 
 TIMM: timm's name -> "size" of the picture, the rest is given to timm.
 TRANSFORMERS: name -> class, its configuration (given the module), its inputs (a shape, or a dict of shapes and of
-`ids(...)`), the outputs that count. Random weights make any of them meaningless; only the structure counts."""
+`ids(...)`), the outputs that count ("": what forward gives). Random weights make any of them meaningless; only the
+structure counts."""
 
 import dataclasses
 
@@ -15,6 +16,13 @@ class Ids:
     shape: tuple
     least: int
     below: int
+
+
+@dataclasses.dataclass
+class Fixed:
+    """Not an input: whole numbers, or a word of forward, that the export holds as they are."""
+
+    values: object
 
 
 def ids(*shape, least=3, below=90):
@@ -775,22 +783,6 @@ TRANSFORMERS = {
         "Qwen2Model",
         lambda t: t.Qwen2Config(**text(num_key_value_heads=1, use_cache=False)),
         MASKED,
-        LAST,
-    ),
-    "hf:modernbert": (
-        "ModernBertModel",
-        lambda t: t.ModernBertConfig(
-            **text(
-                num_hidden_layers=3,
-                local_attention=8,
-                pad_token_id=0,
-                bos_token_id=1,
-                eos_token_id=2,
-                cls_token_id=1,
-                sep_token_id=2,
-            )
-        ),
-        {"input_ids": ids(1, 12)},
         LAST,
     ),
 }

@@ -18,6 +18,9 @@ compares its outputs with those of ONNX Runtime. Prints a line for each: the mod
   WRONG         the error
   not exported  what the exporter, or ONNX Runtime, says
 
+--precisions builds each that is right for sm90 in fp16, fp8 and int8, without --allow and without running it, and runs
+it on the CPU in bf16, fp8 and int8 (try_precisions.py says what the columns mean).
+
 Random weights pass little on. Weights and statistics that start as one number (norms, layer scales) are made random, or
 whole branches would add nothing; matrices are made as long as their fan-in asks for; batch norms get the statistics of
 random pictures. Where ONNX Runtime has no kernel, or is further from torch's own outputs than 1e-4, these are compared.
@@ -34,7 +37,12 @@ import sys
 import tempfile
 import warnings
 
-from models_to_try import TIMM, TRANSFORMERS, Ids
+from models_to_try import TIMM, TRANSFORMERS, Fixed, Ids
+from more_models_to_try import MORE_TIMM, MORE_TRANSFORMERS
+from try_precisions import COLUMNS, try_precisions
+
+TIMM = {**TIMM, **MORE_TIMM}
+TRANSFORMERS = {**TRANSFORMERS, **MORE_TRANSFORMERS}
 
 TARGET_ERROR = 1e-5
 LEAST_MOVE = 1e-2
@@ -91,15 +99,19 @@ def load_transformer(name, torch):
     inner = functools.reduce(getattr, kind.split("."), transformers)(config)
     shapes = inputs if isinstance(inputs, dict) else {"": inputs}
 
+    fixed = {key: shape.values for key, shape in shapes.items() if isinstance(shape, Fixed)}
+    fixed = {key: torch.tensor(v) if isinstance(v, list) else v for key, v in fixed.items()}
+    shapes = {key: shape for key, shape in shapes.items() if key not in fixed}
+
     class Picked(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.inner = inner
 
         def forward(self, *values):
-            named = dict(zip(shapes, values))
-            result = self.inner(named.pop("")) if "" in named else self.inner(**named)
-            return tuple(getattr(result, o) for o in outputs)
+            named = {**dict(zip(shapes, values)), **fixed}
+            result = self.inner(named.pop(""), **named) if "" in named else self.inner(**named)
+            return tuple(getattr(result, o) if o else result for o in outputs)
 
     return Picked(), {key or "x": shape for key, shape in shapes.items()}
 
@@ -258,6 +270,13 @@ def judge(args, path):
     return "yes", text, steps
 
 
+def precisions(args, path):
+    """What other precisions give, by column."""
+    import numpy as np
+
+    return try_precisions(args.tessera, path, dict(np.load(path + ".out.npz")))
+
+
 def try_model(name, exporter, args, folder):
     """What is found out about one model."""
     path = os.path.join(folder, "%s.%s.onnx" % (name.replace(":", "_"), exporter))
@@ -274,7 +293,10 @@ def try_model(name, exporter, args, folder):
             verdict, text, steps = "not exported", file.read(), ["", ""]
     else:
         verdict, text, steps = judge(args, path)
-    return {"verdict": verdict, "text": text, "recognised": steps[0], "others": steps[1]}
+    row = {"verdict": verdict, "text": text, "recognised": steps[0], "others": steps[1]}
+    if args.precisions and verdict in ("yes", "rounding", "blind"):
+        row["precisions"] = precisions(args, path)
+    return row
 
 
 def print_table(results, exporters):
@@ -289,7 +311,9 @@ def print_table(results, exporters):
     for exporter in exporters:
         rows = [r[exporter]["verdict"] for r in results.values() if exporter in r]
         print("| %s | %s |" % (exporter, " | ".join(str(rows.count(v)) for v in VERDICTS)))
-    print("\n| model | %s | recognised | op by op |\n%s|" % (" | ".join(exporters), "|---" * (3 + len(exporters))))
+    more = [c for c in COLUMNS if any(c in r[e].get("precisions", {}) for r in results.values() for e in r)]
+    heads = ["model", *exporters, *more, "recognised", "op by op"]
+    print("\n| %s |\n%s|" % (" | ".join(heads), "|---" * len(heads)))
     for name, row in sorted(results.items()):
         found = [row.get(e, {"verdict": "not tried", "text": "", "recognised": "", "others": ""}) for e in exporters]
         steps = next((f for f in found if f["recognised"] or f["others"]), found[0])
@@ -297,7 +321,14 @@ def print_table(results, exporters):
             f["text"] if f["verdict"] == "yes" else ("%(verdict)s: %(text)s" % f).replace("|", "/").strip(": ")
             for f in found
         ]
+        tried = next((f["precisions"] for f in found if "precisions" in f), {})
+        words += [short(tried.get(c, "")) for c in more]
         print("| %s | %s | %s | %s |" % (name, " | ".join(words), steps["recognised"], steps["others"]))
+
+
+def short(text):
+    """Of a refusal the share, or the first line."""
+    return text.split(":")[0] if " % refused" in text else first_sentence(text).replace("|", "/") if text else ""
 
 
 def read_results(path):
@@ -316,6 +347,7 @@ def main():
     words.add_argument("--keep", metavar="DIR", help="where exports stay; those that are there are not made again")
     words.add_argument("--results", metavar="FILE", help="json that rows are added to, and that --table reads")
     words.add_argument("--no-verify", action="store_true", help="make no golden values: faster")
+    words.add_argument("--precisions", action="store_true", help="try lower precisions, too")
     words.add_argument("--table", action="store_true", help="try nothing, print the table of --results")
     args = words.parse_args()
     warnings.filterwarnings("ignore")

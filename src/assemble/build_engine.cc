@@ -187,9 +187,31 @@ class Builder {
       TS_ASSIGN(sampled.sizes, sizes_of_file(options_, engine_.lengths, options_.calib_path));
     }
     TS_ASSIGN(sampled_, source_->canonical(calibration_batch(options_), in_bucket(any_batch(), sampled)));
+    TS_TRY(take_whole(in_bucket(any_batch(), sampled)));
     if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
     engine_.precision = lowering_.types.precision;
     engine_.weights = weights_checksum(sampled_);
+    return {};
+  }
+
+  // A first axis that the model fixes may be no batch: frames or tokens, which attend to one another. Such a model is
+  // one sample.
+  Status take_whole(const LoadOptions& how) {
+    const int64_t asked = calibration_batch(options_), own = batch_of(sampled_);
+    if (own < 2 || this_batch().exact) return {};
+    if (own == asked) {
+      TS_ASSIGN(const Graph larger, source_->written(asked + 1, how));
+      if (batch_of(larger) != own) return {};
+    }
+    if (check_samples_alone(sampled_, options_.seed).code() != Code::kVerifyFailed) return {};
+    for (const ValueId in : sampled_.inputs) {
+      Shape& shape = shapes_[sampled_.at(in).name] = sampled_.at(in).type.shape;
+      shape.insert(shape.begin(), 1);
+    }
+    if (!options_.quiet) note(cat("the model mixes what lies along its first axis (", own, "): it is one sample"));
+    LoadOptions whole = how;
+    whole.shapes = shapes_;
+    TS_ASSIGN(sampled_, source_->canonical(1, whole));
     return {};
   }
 
@@ -365,7 +387,7 @@ class Builder {
 
   LoadOptions this_batch() const {
     return {.exact = !options_.batches.empty() && options_.exact_batches,
-            .shapes = options_.shapes,
+            .shapes = shapes_,
             .states = options_.states,
             .ports = options_.ports,
             .family = options_.family,
@@ -611,6 +633,7 @@ class Builder {
   }
 
   const BuildOptions& options_;
+  std::map<std::string, Shape> shapes_ = options_.shapes;  // and those of take_whole
   Built built_;
   BuildTimes& t_ = built_.times;
   Engine& engine_ = built_.engine;

@@ -18,6 +18,7 @@
 #include "lower/pad_products.h"
 #include "lower/pool_norms.h"
 #include "lower/quantize_in_epilogue.h"
+#include "lower/spell_attention.h"
 #include "rewrite/unfuse.h"
 
 namespace tessera {
@@ -43,6 +44,7 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   // Layers that are joined or take over copies are asked with the widths that they will have.
   TS_TRY(pad_heads(graph, options.plan.target));
+  TS_TRY(spell_attention(graph, options.plan.target));
   TS_TRY(merge_groups(graph, options.plan.target, base->carrier));
   TS_TRY(pad_products(graph, options.plan.target, base->carrier));
   quantize_in_epilogue(graph, options.plan.target);

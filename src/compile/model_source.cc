@@ -59,17 +59,21 @@ Result<Graph> ModelSource::imported(int64_t batch, const LoadOptions& options) {
   if (!options.sizes.empty())
     return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
   std::map<std::string, Shape> shapes = options.shapes;
-  for (auto& [name, shape] : shapes) {  // as an engine has them whose model was one sample
+  bool whole = false;  // a shape says that the model is one sample
+  for (auto& [name, shape] : shapes) {
     const auto axes = onnx_->axes_of_input(name);
-    if (axes && shape.size() == axes->size() + 1 && shape[0] == 1) shape.erase(shape.begin());
+    if (!axes || shape.size() != axes->size() + 1 || shape[0] != 1) continue;
+    shape.erase(shape.begin());
+    whole = true;
   }
   const auto import = [&](int64_t size) {
     return onnx_->graph({.batch = size, .own_batch = !options.exact, .shapes = shapes});
   };
   TS_ASSIGN(Graph graph, import(batch));
-  if (share_batch(graph)) return graph;
+  if (!whole && share_batch(graph)) return graph;
   if (batch > 1 && options.exact)
-    return usage_error(cat("inputs and outputs of the model share no batch (", ports_of(graph),
+    return usage_error(cat("inputs and outputs of the model ",
+                           share_batch(graph) ? "are those of one sample" : "share no batch", " (", ports_of(graph),
                            "), so it is one sample as it stands: leave --batch out; --shape gives an input whole"));
   if (batch != 1) {
     TS_ASSIGN(graph, import(1));

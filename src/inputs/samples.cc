@@ -356,7 +356,9 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path, const Ar
     Array bytes;
     TS_ASSIGN(found, in_bytes(plan, port, found, bytes, path));
     Shape shape(found->shape.begin(), found->shape.end());
-    if (Shape one(desc.shape.begin() + 1, desc.shape.end()); shape == one) shape.insert(shape.begin(), 1);
+    const bool bare = shape == Shape(desc.shape.begin() + 1, desc.shape.end());
+    s.bare = bare && (s.bare || s.count == 0);
+    if (bare) shape.insert(shape.begin(), 1);
     if (shape.size() != desc.shape.size() || !std::equal(shape.begin() + 1, shape.end(), desc.shape.begin() + 1)) {
       return bad_input(cat(path, ": array '", port.name, "' has shape ",
                            to_string(Shape(found->shape.begin(), found->shape.end())), "; wanted ",

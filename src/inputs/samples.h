@@ -32,6 +32,7 @@ struct Samples {
   // Per input, the element that `data` is in: a state is f32 in the model and f16 in its engine. Empty: the ports' own.
   std::vector<Element> elements = {};
   std::vector<Clamped> clamped = {};  // where a file's numbers were converted to the port's type
+  bool bare = false;                  // one sample, whose arrays came without the axis of the batch
   std::string unread = {};            // arrays of the file that no input has, in a sentence; empty: none
 
   Samples part(int64_t first, int64_t few) const;  // `few` of them from `first` on, without a copy

@@ -138,22 +138,28 @@ class LayerPadder {
   ValueId padded_rows(ValueId v, int64_t cols) {
     if (const auto base = wider(v, cols)) return regrouped(*base, v);
     if (const ValueId known = padded_before(v, cols); known != kNoValue) return known;
-    if (const Node* gather = gather_of(m_, v);
-        gather != nullptr && lies_alike(shape(gather->inputs[0]), shape(v)) && pads_at_once(gather->inputs[0], cols, v))
+    const Node* gather = gather_of(m_, v);
+    if (gather != nullptr && lies_alike(shape(gather->inputs[0]), shape(v)) && pads_at_once(gather->inputs[0], cols, v))
       return add_padding(gather->inputs[0], cols, v);
     const Node* copy = m_.made_by(v, "copy");
     const ValueId plain = copy != nullptr ? copy->inputs[0] : kNoValue;
     if (plain != kNoValue) {
       if (const auto base = wider(plain, cols)) return add_padding(regrouped(*base, plain), cols, v);
       if (const ValueId made = made_by_layer(v, plain, cols); made != kNoValue) return made;
-      if (pads_at_once(plain, cols, v)) return add_padding(plain, cols, v);
+      const bool in_its_axes = shape(plain).size() >= shape(v).size();
+      if (in_its_axes && pads_at_once(plain, cols, v)) return add_padding(plain, cols, v);
     }
     if (pads_at_once(v, cols, v)) return add_padding(v, cols, v);
     // No kernel pads codes of this type: it is done before they are made.
-    const ValueId unrounded = plain != kNoValue ? plain : unrounded_of(v);
+    const bool gathers_rows = gather != nullptr && !g_.at(gather->inputs[0]).type.quant.scaled() &&
+                              shape(gather->inputs[0]).back() == shape(v).back();
+    const bool moves_codes = plain != kNoValue && g_.at(plain).type.quant.scaled();
+    const ValueId unrounded = gathers_rows                        ? gather->inputs[0]
+                              : plain != kNoValue && !moves_codes ? plain
+                                                                  : unrounded_of(moves_codes ? plain : v);
     if (unrounded == kNoValue) return kNoValue;
     const ValueId wide = add_padding(unrounded, cols, unrounded);
-    return add_padding(wide, cols, v);
+    return add_padding(regrouped(wide, v), cols, v);
   }
 
   // What is rounded to v's codes, where the program of its maker does it; a copy does it from now on.
@@ -161,8 +167,7 @@ class LayerPadder {
     const Place p = m_.place(v);
     const ValueId base = p.base;
     const int maker = m_.producers()[static_cast<size_t>(base)];
-    const bool all = p.region.whole() && elements(shape(v)) == elements(shape(base));
-    if (!all || maker < 0 || !g_.at(base).type.quant.scaled()) return kNoValue;
+    if (maker < 0 || !g_.at(base).type.quant.scaled()) return kNoValue;
     Node& node = g_.nodes[static_cast<size_t>(maker)];
     if (node.then.empty() || node.then.steps.back().kind != StepKind::quantize || node.outputs.size() != 1)
       return kNoValue;
@@ -182,9 +187,8 @@ class LayerPadder {
     if (v == base) return made;
     seen.name = g_.at(v).name + ".unrounded";
     seen.type.shape = shape(v);
-    const Region region = dense_region(seen.type.shape);
     const ValueId view = g_.add_value(std::move(seen));
-    before_nodes_.push_back(view_node(made, view, region));
+    before_nodes_.push_back(view_node(made, view, p.region));
     return view;
   }
 

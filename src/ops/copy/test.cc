@@ -96,6 +96,18 @@ Operand patches(int64_t batch, int64_t grid, int64_t patch, const QuantType& typ
   o.strides = {3 * plane, patch * line, patch, plane, line, 1};
   return o;
 }
+// Tubes of a film: [b, c, gt, pt, gy, py, gx, px] -> [b, gt, gy, gx, c, pt, py, px], of which no neighbours merge.
+Operand tubes(int64_t batch, int64_t frames, int64_t grid, int64_t patch, const QuantType& type) {
+  Operand o = dense_operand({batch, frames, grid, grid, 3, 2, patch, patch}, type);
+  const int64_t line = grid * patch, plane = line * line, film = frames * 2 * plane;
+  o.strides = {3 * film, 2 * plane, patch * line, patch, film, plane, line, 1};
+  return o;
+}
+TEST_P(CopyVariant, AgreesOnMoreAxesThanKernelsWalk) {
+  run({problem(tubes(2, 4, 3, 8, kF32), kF16), problem(tubes(1, 2, 3, 4, kF16)), problem(tubes(3, 2, 3, 5, kF32)),
+       problem(tubes(2, 2, 2, 8, kF32), kE4m3PerTensor), problem(tubes(2, 2, 2, 8, kF32), kInt8PerTensor)},
+      Values::kRandom);
+}
 TEST_P(CopyVariant, AgreesOnRealShapes) {
   run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor),
        problem(patches(1, 14, 16, kF32), kInt8PerTensor), problem(swapped({2, 12, 197, 64}, kF16, 1, 2)),

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ir/gather_codes.h"
+#include "ir/layer_ops.h"
 #include "ops/attention/attention.h"
 #include "rewrite/edit/match.h"
 #include "rewrite/recognise/recognise.h"
@@ -22,7 +23,7 @@ class Weights {
 
   Status run() {
     for (Node& n : g_.nodes) {
-      if (n.op != "matmul" || n.inputs.size() < 2) continue;
+      if (!multiplies_weights(n.op) || n.inputs.size() < 2) continue;
       TS_TRY(take_weight(n).at(cat("layer ", n.name)));
     }
     return {};
@@ -31,7 +32,7 @@ class Weights {
  private:
   struct Source {
     ValueId constant;
-    Region region;  // of its codes
+    Region region;  // of its codes, which in this order are the weight's; a convolution's may have more axes
   };
 
   // The constant that v's numbers are decoded from, through views and copies that only move.
@@ -45,8 +46,10 @@ class Weights {
       if (from.type.quant.scaled() || !is_plain_float(from.type.quant)) return std::nullopt;
       const Place source = m_.place(copy->inputs[0]);
       const auto straight = composed(source.region, p.region);
-      if (!straight) return std::nullopt;
-      p = {source.base, *straight};
+      // A copy that only regroups its rows: a kernel's pixels and channels, turned around, as one axis.
+      const bool regrouped = p.region.whole() && elements(p.region.shape) == elements(source.region.shape);
+      if (!straight && !regrouped) return std::nullopt;
+      p = {source.base, straight ? *straight : source.region};
     }
   }
 
@@ -57,13 +60,14 @@ class Weights {
     const auto source = source_of(n.inputs[1]);
     if (!source) return {};
     const std::string name = g_.at(source->constant).name;
-    if (source->region.shape.size() != 2)
-      return bad_input(
-          cat("'", name, "' has ", source->region.shape.size(), " axes as a weight; a matrix is accepted"));
+    const Shape matrix = g_.at(n.inputs[1]).type.shape;
+    if (matrix.size() != 2)
+      return bad_input(cat("'", name, "' has ", matrix.size(), " axes as a weight; a matrix is accepted"));
     auto [it, fresh] = made_.emplace(
-        std::tuple(source->constant, source->region.shape, source->region.strides, source->region.offset), kNoValue);
+        std::tuple(source->constant, matrix, source->region.shape, source->region.strides, source->region.offset),
+        kNoValue);
     if (fresh) {
-      Result<ValueId> w = reorder(*source);
+      Result<ValueId> w = reorder(*source, matrix);
       if (!w.ok()) return w.status().at(cat("weight '", name, "'"));
       it->second = *w;
     }
@@ -73,15 +77,15 @@ class Weights {
   }
 
   // The codes as [n, k], a row per output, and the scales as that order wants them.
-  Result<ValueId> reorder(const Source& source) {
+  Result<ValueId> reorder(const Source& source, const Shape& matrix) {
     const Region& r = source.region;
     const Value old = g_.at(source.constant);
     const QuantType& type = old.type.quant;
-    const int64_t cols = r.shape[1];
+    const int64_t cols = matrix[1];
     ValueId scale = old.scale;
-    if (r.whole() && r.shape == old.type.shape) return source.constant;
+    if (r.whole() && matrix == old.type.shape) return source.constant;
     if (type.scale.granularity != Granularity::kTensor) {
-      std::vector<int64_t> from(static_cast<size_t>(scale_count(type.scale, r.shape[0], cols)), -1);
+      std::vector<int64_t> from(static_cast<size_t>(scale_count(type.scale, matrix[0], cols)), -1);
       const int64_t old_cols = cols_of(old.type.shape);
       bool fits = true;
       for_each_element(r, [&](int64_t to, int64_t at) {
@@ -106,7 +110,7 @@ class Weights {
       scale = g_.add_constant(scale_name, Type{{static_cast<int64_t>(from.size())}, type.scale.element},
                               Bytes::own(std::move(moved)));
     }
-    const ValueId id = g_.add_constant(old.name, Type{r.shape, type},
+    const ValueId id = g_.add_constant(old.name, Type{matrix, type},
                                        Bytes::own(gather_codes(old.data.data(), info(type.element).bits, r)));
     g_.at(id).scale = scale;
     g_.at(id).scale2 = old.scale2;
@@ -115,7 +119,7 @@ class Weights {
 
   Graph& g_;
   Matcher m_;
-  std::map<std::tuple<ValueId, Shape, Shape, int64_t>, ValueId> made_;
+  std::map<std::tuple<ValueId, Shape, Shape, Shape, int64_t>, ValueId> made_;
 };
 
 // Part (b): values that are rounded to codes and decoded again on their way to what multiplies them. Each walk follows
@@ -214,7 +218,7 @@ class Activations {
     if (n.op == "attention")
       return use.operand < 3 && is_met_in_attention(use.node, 0) && is_met_in_attention(use.node, 1) &&
              is_met_in_attention(use.node, 2);
-    if (n.op != "matmul" || use.operand > 1) return false;
+    if (!multiplies_weights(n.op) || use.operand > 1) return false;
     const Value& w = g_.at(n.inputs[1]);
     if (w.constant) return w.type.quant.scaled() && use.operand == 0;
     return is_met(use.node, 0) && is_met(use.node, 1);

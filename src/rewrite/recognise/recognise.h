@@ -25,9 +25,9 @@ Status recognise_gelu(Graph& graph);
 // it.
 Status recognise_rotary(Graph& graph);
 // Types that a model was quantized with (docs/design/0008-imported-types.md). A constant that a copy decodes for a
-// matmul becomes its weight, [n, k], codes and scales bit for bit as they were; the layer's `asked` is "imported". A
-// copy to codes and one back, before a product, become the product's attrs `type.<i>` and `scale.<i>` for its input i;
-// before anything else they stay. Runs before constants are folded.
+// matmul or conv2d becomes its weight, [n, k], codes and scales bit for bit as they were; the layer's `asked` is
+// "imported". A copy to codes and one back, before a product, become the product's attrs `type.<i>` and `scale.<i>` for
+// its input i; before anything else they stay. Runs before constants are folded.
 Status recognise_qdq(Graph& graph);
 // softmax(scale * q k^T + bias) v, with the scale on q, on k, on both or on the product -> attention. Types of its
 // products' inputs become its own: `type.0` ... `type.2` of q, k and v, `p` of the probabilities. Where attention does

@@ -216,6 +216,7 @@ class Walk {
     if (known.empty()) {
       if (divided) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
       if (std::vector<double> zeros = padding_of(step, stored); !zeros.empty()) return zeros;
+      if (std::vector<double> scale = scale_of_scores(step, i, stored); !scale.empty()) return scale;
       fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
       return decode(stored).v;
     }
@@ -234,6 +235,21 @@ class Walk {
     if (step.op != "concat") return {};
     std::vector<double> numbers = decode(stored).v;
     return are_zeros(numbers) ? numbers : std::vector<double>();
+  }
+  // The scale of an attention that was spelt out (lower/spell_attention.h), as the model has it.
+  std::vector<double> scale_of_scores(const PlanStep& step, size_t i, const TensorView& stored) const {
+    static constexpr std::string_view kScores = ".scores";
+    const Step* scale = step.then.find(StepKind::scale);
+    if (scale == nullptr || scale->operand != static_cast<int>(i) || !step.layer.ends_with(kScores)) return {};
+    const Node* attention = model_.layer(step.layer.substr(0, step.layer.size() - kScores.size()));
+    if (attention == nullptr || attention->op != "attention") return {};
+    const double wanted = attention->attrs.number("scale", 1.0);
+    std::vector<double> numbers = decode(stored).v;
+    for (double& x : numbers) {
+      if (x != static_cast<float>(wanted)) return {};
+      x = wanted;
+    }
+    return numbers;
   }
   static bool are_zeros(const std::vector<double>& numbers) {
     return std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 0; });

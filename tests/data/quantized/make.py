@@ -442,12 +442,46 @@ def make_nbits():
              opset=17, weight=(f"{element}:block{block}(f32)", raw(codes, element), held.tobytes()))
 
 
+def convolved(x, w, stride, pad, groups):
+    """x [b, c, h, w] with w [n, c / groups, kh, kw], in f64."""
+    x = np.pad(x, [(0, 0), (0, 0), (pad, pad), (pad, pad)])
+    n, c, kh, kw = w.shape
+    height, width = ((x.shape[2 + i] - w.shape[2 + i]) // stride + 1 for i in range(2))
+    y = np.zeros((x.shape[0], n, height, width))
+    for i in range(height):
+        for j in range(width):
+            window = x[:, :, i * stride : i * stride + kh, j * stride : j * stride + kw]
+            for o in range(n):
+                first = o // (n // groups) * c
+                y[:, o, i, j] = (window[:, first : first + c] * w[o]).sum(axis=(1, 2, 3))
+    return y
+
+
+def make_convolutions():
+    """Kernels whose codes a convolution reads in another order: pixels first, then channels."""
+    for name, element, channels, n, groups, stride, pad in (
+        ("i8_conv_padded", "i8", 6, 10, 1, 2, 1),
+        ("e4m3_conv_padded", "e4m3", 6, 10, 1, 1, 1),
+        ("i8_conv_groups", "i8", 8, 12, 2, 1, 0),
+        ("e4m3_conv_depthwise", "e4m3", 8, 8, 8, 1, 1),
+    ):
+        x, w = normal(2, channels, 5, 5), normal(n, channels // groups, 3, 3, scale=0.1)
+        sx = np.float32(np.abs(x).max() / MAX[element])
+        s = (np.abs(w).reshape(n, -1).max(axis=1) / MAX[element]).astype(np.float32)
+        codes = encode(w / s[:, None, None, None], element)
+        want = convolved(rounded(x, sx, element), codes.astype(np.float64) * s.astype(np.float64)[:, None, None, None], stride, pad, groups)
+        case(name, fp8_input([("DequantizeLinear", "w sw", "wd", {"axis": 0}), ("Conv", "xd wd", "z", {"strides": [stride] * 2, "pads": [pad] * 4, "group": groups, "kernel_shape": [3, 3]})]), [x],
+             tensors_x(sx, element) + [tensor("w", codes, element), f32("sw", s)], want, opset=19,
+             weight=(f"{element}:channel(f32)", raw(codes.transpose(0, 2, 3, 1), element), s.tobytes()), attrs=attr(0, f"{element}:tensor(f32)", sx))
+
+
 def main():
     make_weights()
     make_blocks()
     make_placements()
     make_attention()
     make_nbits()
+    make_convolutions()
     arrays = {f"{name}.{key}": value for name, parts in CASES.items() for key, value in parts.items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

@@ -74,8 +74,8 @@ Result<Values> patches(OnnxCall& c, ValueId x, ValueId w, const std::vector<Wind
 Status check_plain(OnnxCall& c, ValueId w) {
   if (!c.file.decoded.contains(c.b.place(w).base)) return {};
   return bad_input(cat(c.node.op,
-                       " with quantized weights; plain ones are supported, or a Conv whose stride equals the ",
-                       "kernel, without padding, dilation and groups"));
+                       " with quantized weights, transposed or over three axes; plain ones are supported, and a Conv ",
+                       "over one or two axes"));
 }
 
 // conv2d of x [b, c, h, w] or [b, c, w] with w [n, c / groups, kernel ...]; its result has the channels last.
@@ -159,8 +159,10 @@ Result<Values> convolve_volume(OnnxCall& c, ValueId x, ValueId w, std::vector<Wi
 }
 
 Result<Values> convolve(OnnxCall& c, ValueId x, ValueId w, std::vector<WindowAxis> windows, int64_t groups) {
-  TS_TRY(check_plain(c, w));
-  if (windows.size() > 2) return convolve_volume(c, x, w, std::move(windows), groups);
+  if (windows.size() > 2) {
+    TS_TRY(check_plain(c, w));
+    return convolve_volume(c, x, w, std::move(windows), groups);
+  }
   const std::string name = c.name_by(1);
   name_weight(c, w, name);
   const int64_t channels = c.b.shape(w)[0];

@@ -10,6 +10,7 @@
 #include "import/onnx/onnx.h"
 #include "import/onnx/testing_models.h"
 #include "io/npz.h"
+#include "ir/layer_ops.h"
 #include "ir/text.h"
 #include "ops/builder.h"
 #include "rewrite/canonicalise.h"
@@ -168,7 +169,7 @@ TEST_P(QuantizedTest, KeepsCodesAndScales) {
   const Graph graph = canonical();
   int layers = 0;
   for (const Node& n : graph.nodes) {
-    if (n.op != "matmul") continue;
+    if (!multiplies_weights(n.op)) continue;
     ++layers;
     const Value& w = graph.at(n.inputs[1]);
     EXPECT_TRUE(w.constant);
@@ -209,7 +210,7 @@ TEST_P(QuantizedTest, GivesLayersTheTypes) {
   const auto layers = lines_of(text);
   size_t typed = 0, copies = 0;
   for (const Node& n : graph.nodes) {
-    const bool product = n.op == "matmul" || n.op == "attention";
+    const bool product = multiplies_weights(n.op) || n.op == "attention";
     copies += n.op == "copy" && graph.at(n.outputs[0]).type.quant.scaled();
     if (!product || text.empty()) {
       for (const auto& [key, value] : n.attrs.all()) EXPECT_FALSE(key.starts_with("type.") || key == "p") << key;
@@ -284,7 +285,7 @@ TEST_P(EngineTest, HoldsTheSameBitsAndRuns) {
   ASSERT_TRUE(built.ok()) << built.message();
   const std::string type = text_of(GetParam() + ".type");
   for (const PlanStep& step : engine_.plans[0].steps) {
-    if (step.op != "matmul" || type.empty()) continue;
+    if (!multiplies_weights(step.op) || type.empty()) continue;
     const PlanTensor& w = engine_.plans[0].tensors[static_cast<size_t>(step.in[1])];
     EXPECT_EQ(to_string(w.desc.type), type);
     EXPECT_EQ(bytes(step.in[1]), text_of(GetParam() + ".codes"));
