@@ -4,7 +4,7 @@
 Files as make.py's: <model>_ts17.onnx and <model>_ts17.npz with the input and, per output, `expected_<output>` by ONNX
 Runtime (fp32, graph optimisations off). Norms and layer scales, which start as one number, are random around it.
 
-    python tests/data/models/pyramids.py [name ...]      made with torch 2.10, timm 1.0.31, transformers 5.23
+    python tests/data/models/pyramids.py [name ...]      made with torch 2.15.0, timm 1.0.31, transformers 5.23
 """
 
 import pathlib

@@ -473,6 +473,15 @@ def make_convolutions():
         case(name, fp8_input([("DequantizeLinear", "w sw", "wd", {"axis": 0}), ("Conv", "xd wd", "z", {"strides": [stride] * 2, "pads": [pad] * 4, "group": groups, "kernel_shape": [3, 3]})]), [x],
              tensors_x(sx, element) + [tensor("w", codes, element), f32("sw", s)], want, opset=19,
              weight=(f"{element}:channel(f32)", raw(codes.transpose(0, 2, 3, 1), element), s.tobytes()), attrs=attr(0, f"{element}:tensor(f32)", sx))
+    # Transposed, every pixel a block of its own: a scale for each channel is one for each of its pixels in the block.
+    x, w = normal(2, 6, 3, 3), normal(6, 4, 2, 2, scale=0.1)
+    sx = np.float32(np.abs(x).max() / 127)
+    s = (np.abs(w).max(axis=(0, 2, 3)) / 127).astype(np.float32)
+    codes = encode(w / s[None, :, None, None], "i8")
+    want = np.einsum("bchw,cnij->bnhiwj", rounded(x, sx, "i8"), codes.astype(np.float64) * s.astype(np.float64)[None, :, None, None]).reshape(2, 4, 6, 6)
+    case("i8_conv_transposed", fp8_input([("DequantizeLinear", "w sw", "wd", {"axis": 1}), ("ConvTranspose", "xd wd", "z", {"strides": [2, 2], "kernel_shape": [2, 2]})]), [x],
+         tensors_x(sx, "i8") + [tensor("w", codes, "i8"), f32("sw", s)], want, opset=19,
+         weight=("i8:channel(f32)", raw(codes.transpose(2, 3, 1, 0), "i8"), np.tile(s, 4).tobytes()), attrs=attr(0, INT8, sx))
 
 
 def main():

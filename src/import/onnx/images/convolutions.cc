@@ -74,8 +74,8 @@ Result<Values> patches(OnnxCall& c, ValueId x, ValueId w, const std::vector<Wind
 Status check_plain(OnnxCall& c, ValueId w) {
   if (!c.file.decoded.contains(c.b.place(w).base)) return {};
   return bad_input(cat(c.node.op,
-                       " with quantized weights, transposed or over three axes; plain ones are supported, and a Conv ",
-                       "over one or two axes"));
+                       " with quantized weights; plain ones are supported, a Conv over one or two axes, and a ",
+                       "ConvTranspose whose stride equals the kernel, without padding, dilation and groups"));
 }
 
 // conv2d of x [b, c, h, w] or [b, c, w] with w [n, c / groups, kernel ...]; its result has the channels last.
@@ -282,7 +282,6 @@ Result<Values> conv_transpose(OnnxCall& c) {
     return bad_input(cat("ConvTranspose of ", to_string(image), " with a kernel of ", to_string(weight), " and ",
                          groups, groups == 1 ? " group" : " groups", "; over one or two axes it is supported"));
   }
-  TS_TRY(check_plain(c, w));
   TS_ASSIGN(std::vector<WindowAxis> windows, read_spread(c, image, {weight.begin() + 2, weight.end()}));
   TS_ASSIGN(const std::vector<Cut> cuts, cuts_of(c, windows));
   bool apart = groups == 1;
@@ -290,6 +289,7 @@ Result<Values> conv_transpose(OnnxCall& c) {
     apart = apart && windows[i].stride == windows[i].kernel && windows[i].dilation == 1 && cuts[i].before == 0 &&
             cuts[i].after == 0;
   if (apart) return blocks(c, x, w, windows);
+  TS_TRY(check_plain(c, w));
   // w [g c, n, kernel ...] -> [g n, c, kernel ...], the kernel backwards.
   Shape split = {groups, weight[0] / groups};
   split.insert(split.end(), weight.begin() + 1, weight.end());
