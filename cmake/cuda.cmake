@@ -85,7 +85,11 @@ if(TS_CUDA_FOUND)
   list(JOIN TS_DEVICE_FLAGS " " flags)
   list(JOIN TS_DEVICE_FLAGS_RELEASE " " CMAKE_CUDA_FLAGS_RELEASE)
   list(PREPEND TS_DEVICE_FLAGS ${CMAKE_CUDA_FLAGS})  # the user's own
-  # How machine code is stored in the file, which changes nothing of what it computes, so it is not hashed.
+  # How machine code is stored in the file, which changes nothing of what it computes, so it is not hashed. Line info
+  # makes two thirds of a wheel's kernels (the PTX comes with it); who profiles kernels by line builds the tree.
+  if(SKBUILD)
+    string(REPLACE "-lineinfo" "" flags "${flags}")
+  endif()
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     string(APPEND flags " --compress-mode=size")  # zstd, which every driver for CUDA 13 reads
   else()

@@ -5,12 +5,35 @@ include(CMakePackageConfigHelpers)
 file(STRINGS ${CMAKE_SOURCE_DIR}/include/tessera/tessera.h line REGEX "^#define TESS_ABI_VERSION ")
 string(REGEX REPLACE ".* " "" TS_ABI_VERSION "${line}")
 
-# ts_shared_library TARGET NAME EXPORT_NAME ROOM LINK...: the room's objects, and of the rooms below what they need.
+# A wheel holds each room once: its libraries also give what they hold to each other and to its program, under a node
+# that names the exact version, which no other build can take for its own. Libraries that are installed for others give
+# away their C functions alone, and hold all that they need.
+function(ts_share_rooms_of target name public_map out)
+  set(map ${CMAKE_BINARY_DIR}/generated/${name}.map)
+  file(READ ${public_map} text)
+  string(TOUPPER ${name} node)
+  string(APPEND text "${node}_PRIVATE_${PROJECT_VERSION} {\n  global:\n")
+  foreach(names _ZN7tessera* _ZNK7tessera* _ZT?N7tessera* _ZGVN7tessera* _ZZN7tessera* _ZZNK7tessera*
+      _ZGVZN7tessera* _ZGVZNK7tessera*)
+    string(APPEND text "    ${names};\n")
+  endforeach()
+  string(APPEND text "};\n")
+  file(CONFIGURE OUTPUT ${map} CONTENT "${text}" @ONLY)
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${public_map})
+  target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)  # calls within it stay direct
+  set(${out} ${map} PARENT_SCOPE)
+endfunction()
+
+# ts_shared_library TARGET NAME EXPORT_NAME ROOM LINK...: the room's objects, and of the rooms below what they need that
+# no shared library among the links has: name those first.
 function(ts_shared_library target name export_name room)
   add_library(${target} SHARED $<TARGET_OBJECTS:ts_${room}>)
   add_library(tessera::${export_name} ALIAS ${target})
   ts_links(links ${ARGN})
   set(map ${CMAKE_SOURCE_DIR}/src/${room}/${name}.map)
+  if(SKBUILD)
+    ts_share_rooms_of(${target} ${name} ${map} map)
+  endif()
   target_link_libraries(${target} PRIVATE ${links})
   target_link_options(${target} PRIVATE -Wl,--version-script=${map} -Wl,--as-needed)
   if(NOT TESSERA_SANITIZE)

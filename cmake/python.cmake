@@ -66,7 +66,11 @@ macro(ts_python_module)
         RENAME $<TARGET_SONAME_FILE_NAME:${library}>)
     endforeach()
     if(SKBUILD)
-      install(TARGETS tessera_cli COMPONENT python RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR})
+      # The program lies beside the libraries that it shares, which are nowhere by a fixed way from the scripts' folder.
+      set_target_properties(tessera_cli PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+      install(TARGETS tessera_cli COMPONENT python RUNTIME DESTINATION tessera/bin)
+      install(PROGRAMS ${CMAKE_SOURCE_DIR}/apps/python/start/tessera COMPONENT python
+        DESTINATION ${SKBUILD_SCRIPTS_DIR})
     endif()
     set(TS_PYTHON_NOTE "Python ${Python_VERSION}")
   endif()
