@@ -80,9 +80,9 @@ HostTensor take(const Operand& o, const uint8_t* codes, const OperandBytes& byte
   }
   t.desc.shape = shape;
   t.desc.strides = dense_strides(shape);
-  const int64_t size = info(o.type.element).bits / 8, cols = shape.empty() ? 1 : shape.back(),
-                rows = elements(shape) / std::max<int64_t>(cols, 1);
-  t.data = Buffer(static_cast<size_t>(elements(shape) * size));
+  const int64_t cols = shape.empty() ? 1 : shape.back(), rows = elements(shape) / std::max<int64_t>(cols, 1);
+  const auto bytes_of = [&](int64_t count) { return static_cast<size_t>(packed_bytes(o.type.element, count)); };
+  t.data = Buffer(bytes_of(elements(shape)));
   for (int64_t r = 0; r < rows; ++r) {
     int64_t at = 0, rest = r;
     for (size_t a = shape.size() - (shape.empty() ? 0 : 1); a-- > 0;) {
@@ -90,7 +90,7 @@ HostTensor take(const Operand& o, const uint8_t* codes, const OperandBytes& byte
       rest /= shape[a];
       at += (a < picks.size() && !picks[a].empty() ? picks[a][static_cast<size_t>(i)] : i) * o.strides[a];
     }
-    std::memcpy(t.data.data() + r * cols * size, codes + at * size, static_cast<size_t>(cols * size));
+    std::memcpy(t.data.data() + bytes_of(r * cols), codes + bytes_of(at), bytes_of(cols));  // rows end at whole bytes
   }
   return t;
 }
