@@ -26,7 +26,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 SKIP = 77
-# Variants whose kernels lie in files of another room: those of a chain serve matmul and attention alike.
+# Variants with kernels in files of another room too: those of a chain serve matmul and attention alike.
 KERNELS_OF = {"attention/sm90_few": "src/tiles/sm90/chain/chain_*.cu"}
 # HMMA, IMMA, QMMA, DMMA ..., HGMMA, QGMMA, IGMMA, UTCQMMA ...; HGMMA.SP and so on are those of 2:4 sparse operands.
 TENSOR_CORE = re.compile(r"(UTC)?[A-Z]G?MMA(\.SP)?")
@@ -208,7 +208,7 @@ def check(paths, program, tool, environment, verbose):
         key = source.parent.name, source.stem
         name = "/".join(key)
         shared = sorted(REPO.glob(KERNELS_OF[name])) if name in KERNELS_OF else []
-        keys = [(s.parent.name, s.stem) for s in shared] or [key]
+        keys = [key, *((s.parent.name, s.stem) for s in shared)]
         if any(k not in objects for k in keys):
             complaints.append(f"{name}: has no object file here; was it built?")
             continue
