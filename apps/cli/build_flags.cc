@@ -44,7 +44,7 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
               "between linear layers become a factor per row of the next layer");
   options.add("--chains", flags.chains,
               "neighbouring layers of at most 64 rows run as phases of one persistent kernel where they can (sm90; "
-              "about as fast as without)");
+              "not faster so far)");
   options.add("--sparsity", flags.sparsity, "PATTERN",
               "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well");
   options.add("--sparsity-by", flags.sparsity_by, "METHOD",
